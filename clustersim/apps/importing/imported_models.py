@@ -45,6 +45,8 @@ _SWITCHED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """Layers of each part whose adapters a key of its own switches on."""
+_LARGEST_RATIO: Final = 1e6
+"""Width of an MLP in hidden sizes, far above any."""
 USUAL_RANK: Final = 8
 """Rank of adapters where a job gives none (Hugging Face PEFT, ``LoraConfig.r``)."""
 _NEEDED: Final = ("num_hidden_layers", "hidden_size", "num_attention_heads")
@@ -100,9 +102,14 @@ def _pattern(draft: Draft) -> None:
         draft.derive("job.dense_layers", [at for at, letter in enumerate(main[1::2]) if letter != "E"], "layers of the pattern without E")
 
 
+def _ratio(draft: Draft, key: str) -> float | None:
+    value = draft.get(key)
+    return value if isinstance(value, int | float) and 0 < value < _LARGEST_RATIO else None
+
+
 def _width(draft: Draft) -> None:
     hidden, multiple = draft.whole("model.hidden_size"), draft.whole("job.mlp_multiple") or 1
-    fused, ratio, fused_ratio = draft.whole("job.fused_width"), draft.get("job.mlp_ratio"), draft.get("job.fused_mlp_ratio")
+    fused, ratio, fused_ratio = draft.whole("job.fused_width"), _ratio(draft, "job.mlp_ratio"), _ratio(draft, "job.fused_mlp_ratio")
     gated = draft.get("model.gated_mlp") is True
     if hidden is None or draft.get("model.intermediate_size") is not None:
         return
@@ -112,11 +119,11 @@ def _width(draft: Draft) -> None:
         draft.derive("model.intermediate_size", width, "a third of the width that is given, which counts three matrices" if thirds else "")
     elif (both := draft.whole("job.fused_mlp_hidden")) is not None:
         draft.derive("model.intermediate_size", both // (2 if gated else 1), "mlp_hidden_size counts both halves of a gated MLP")
-    elif isinstance(fused_ratio, int | float):
+    elif fused_ratio is not None:
         draft.derive(
             "model.intermediate_size", int(fused_ratio * hidden / (2 if gated else 1)), "mlp_ratio counts both halves of a gated MLP"
         )
-    elif isinstance(ratio, int | float):
+    elif ratio is not None:
         draft.derive("model.intermediate_size", int(ratio * hidden), f"{ratio} times the hidden size")
     elif gated and draft.get("job.gated_width") == "megatron":
         draft.derive("model.intermediate_size", int(4 * hidden * 2 / 3 / 64) * 64, "two thirds of four times the hidden size, by 64")

@@ -38,6 +38,10 @@ _OF_DECODING: Final = {
 """Settings that both pools have as the decode pool says or leaves them, and the loss where the prefill pool says another value."""
 
 
+_MOST: Final = 2**53
+"""Whole numbers below it are exact as floats."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
     """One line of the report."""
@@ -77,9 +81,9 @@ class Draft:
         return None if found is None else found.value
 
     def whole(self, key: str) -> int | None:
-        """Return a count; None where it is unknown or no count."""
+        """Return a count; None where it is unknown or no count that a machine could have."""
         value = self.get(key)
-        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+        return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MOST else None
 
     def derive(self, key: str, value: Data, note: str) -> None:
         """Set what follows from other settings."""

@@ -245,6 +245,14 @@ def test_a_given_rate_of_requests_needs_no_kind_of_arrival(tmp_path: Path) -> No
         import_files([written(tmp_path, "vllm serve meta-llama/Meta-Llama-3-8B", "job.sh")], asked)
 
 
+@pytest.mark.parametrize("key", ["mlp_ratio", "mlp_hidden_size"])
+def test_a_width_that_no_model_has_is_refused(tmp_path: Path, key: str) -> None:
+    text = (FILES / "olmo-1b.yaml").read_text(encoding="utf-8").replace("mlp_ratio: 8", f"{key}: {'9' * 400}")
+
+    with pytest.raises(ScenarioError):
+        import_files([written(tmp_path, text, "job.yaml")], TWO)
+
+
 def test_a_duration_that_no_job_has_is_left_out(tmp_path: Path) -> None:
     text = (FILES / "foundry-mpt-7b.yaml").read_text(encoding="utf-8").replace("63900ba", f"{'9' * 400}ba")
 
