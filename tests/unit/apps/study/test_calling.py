@@ -136,6 +136,6 @@ def test_a_printed_sweep_is_a_page_as_wide_as_it_is_read(monkeypatch: pytest.Mon
     assert repr(result).startswith("<SweepResult: First of 3 points: strategy.tp=2 (")
     lines = str(result).splitlines()
     assert "2 ok, 1 infeasible" in lines
-    assert any(line.startswith("point  strategy.tp  step_time  tokens_per_s") for line in lines)
+    assert any(line.startswith("point  strategy.tp  step_time_s  tokens_per_s") for line in lines)
     assert "1 point infeasible: strategy.tp: 3 does not divide 32 attention heads" in " ".join(" ".join(lines).split())
     assert max(map(len, lines)) <= 70
