@@ -28,6 +28,9 @@ class LinkValues(Generic[Value]):
     """Value of each kind."""
 
     def __getitem__(self, link_ids: IntArray | NDArray[np.bool_] | int) -> NDArray[Value]:
+        if isinstance(link_ids, np.ndarray) and link_ids.dtype != np.bool_:
+            # For scattered links this takes two thirds of the time of an index.
+            return self.values[self.kinds.take(link_ids)]
         return self.values[self.kinds[link_ids]]
 
     def __len__(self) -> int:
