@@ -73,7 +73,7 @@ def build_mixed_cluster(
     bandwidth_bytes_per_s = as_built_bytes_per_s
     policy = RoutingPolicy(seed=fabric.seed + (seed << 32) if fabric.routing == "ecmp" else None)
     works: BoolArray | None = None
-    shared: IntArray | None = None
+    changed: Changed | None = None
     if changes:
         built_bytes_per_s = np.asarray(as_built_bytes_per_s)
         changed = change_links(layout, built_bytes_per_s, np.asarray(latency_s), changes)
@@ -81,7 +81,7 @@ def build_mixed_cluster(
         columns, tiers = (changed.bandwidth_bytes_per_s, built_bytes_per_s, changed.latency_s), np.asarray(tier_index)
         of_links, firsts = _kinds((*columns, tiers))
         bandwidth_bytes_per_s, as_built_bytes_per_s, latency_s = (LinkValues(of_links, column[firsts]) for column in columns)
-        tier_index, shared = LinkValues(of_links, tiers[firsts]), changed.shared
+        tier_index = LinkValues(of_links, tiers[firsts])
         works = None if changed.works.all() else changed.works
         if works is not None:
             check_reach(layout, policy, works, changes)
@@ -94,7 +94,8 @@ def build_mixed_cluster(
         tier_index=tier_index,
         policy=policy,
         works=works,
-        shared=shared,
+        shared=changed.shared if changed else None,
+        changed_links=changed.links if changed else (),
     )
 
 

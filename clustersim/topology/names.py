@@ -238,6 +238,8 @@ class Changed:
     latency_s: FloatArray
     shared: IntArray | None
     """The link whose capacity each link takes: itself, or the other direction of a half-duplex link. None without any such."""
+    links: tuple[IntArray, ...]
+    """Those of each change."""
 
 
 def change_links(layout: ClusterLayout, bandwidth_bytes_per_s: FloatArray, latency_s: FloatArray, changes: Sequence[LinkChange]) -> Changed:
@@ -245,6 +247,7 @@ def change_links(layout: ClusterLayout, bandwidth_bytes_per_s: FloatArray, laten
     bandwidth, latency = bandwidth_bytes_per_s.copy(), latency_s.copy()
     works = np.ones(layout.n_links, dtype=np.bool_)
     shared = np.arange(layout.n_links, dtype=np.int64)
+    changed: list[IntArray] = []
     for index, change in enumerate(changes):
         with inside("changes", index):
             found = links_between(layout, change.between)
@@ -252,10 +255,11 @@ def change_links(layout: ClusterLayout, bandwidth_bytes_per_s: FloatArray, laten
             _change(change, links, bandwidth, bandwidth_bytes_per_s, latency)
             for ids in links.values():
                 works[ids] = change.state == "up"
+        changed.append(np.array([link for ids in (*found.forward.values(), *found.backward.values()) for link in ids], dtype=np.int64))
         if change.half_duplex:
             _share(found, shared)
     alike = bool((shared == np.arange(layout.n_links)).all())
-    return Changed(works=works, bandwidth_bytes_per_s=bandwidth, latency_s=latency, shared=None if alike else shared)
+    return Changed(works=works, bandwidth_bytes_per_s=bandwidth, latency_s=latency, shared=None if alike else shared, links=tuple(changed))
 
 
 def _change(change: LinkChange, links: Links, bandwidth: FloatArray, as_built: FloatArray, latency: FloatArray) -> None:

@@ -149,6 +149,7 @@ class Cluster(ClusterLayout):
     """Whether each link is up; None where all are. A link that is down keeps its bandwidth and is on no route."""
     shared: IntArray | None = None
     """The link whose capacity each link takes: itself, or the other direction of a half-duplex link. None without any such."""
+    changed_links: tuple[IntArray, ...] = ()
 
     @property
     def kinds(self) -> tuple[tuple[Node, int], ...]:

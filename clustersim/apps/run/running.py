@@ -207,10 +207,13 @@ def _cost(built: Built, metrics: Metrics, train_s: float | None, goodput: Goodpu
 def _idle_changes(built: Built, metrics: Metrics, seed: int) -> Iterator[Flag]:
     """Yield the notices on keys of the cluster without which the machine is another, and the run the same.
 
-    A key that sets the bandwidth of links with traffic does something, and needs no replay. Entries of lists (slow ranks, degraded links,
-    loads) are not left out: each would cost a replay, and a large cluster has hundreds.
+    A key that sets the bandwidth of links with traffic does something, and needs no replay. Entries of lists (slow ranks, loads) are not
+    left out: each would cost a replay, and a large cluster has hundreds. Slower links do nothing where no link of their tier is crossed.
     """
     own, used = cache(partial(_traces, built, seed)), {TIERS.index(use.tier) for use in metrics.links if use.bytes}
+    for index, (link, ids) in enumerate(zip(built.scenario.spec.cluster.links, built.cluster.changed_links, strict=True)):
+        if link.state == "up" and used.isdisjoint(built.cluster.tier_index[ids].tolist()):
+            yield Flag(code="no_effect", message=f"links.{index} does nothing: no traffic crosses {'/'.join(link.between)}")
     widths = _widths(built.cluster, used)
     for path in _paths(built.scenario.document.data["cluster"], ("cluster",)):
         # A scenario that cannot be without a key needs it.

@@ -78,6 +78,8 @@ def test_an_algorithm_that_a_group_cannot_run_is_told_at_its_key(
         (2, "fabric.oversubscription=2.0", "fabric.oversubscription"),
         (2, "fabric.dimensions=[4]", "fabric.dimensions"),
         (2, "power=5 kW", "power"),
+        (2, "links=[{between: [leaf0, spine0], fraction: 0.1}]", "links.0"),
+        (2, "links=[{between: [node0/nic0, leaf0], fraction: 0.1}]", ""),
     ],
 )
 def test_a_change_of_the_cluster_that_does_nothing_is_flagged(n_nodes: int, change: str, idle: str) -> None:
