@@ -39,7 +39,7 @@ _FONT: Final = {"family": "DejaVu Sans, sans-serif", "size": 12, "color": "#1A1A
 def timeline_chart(timeline: Timeline) -> InteractiveChart:
     """Return what ranks of some classes do: a lane for computation, and one for each dimension of communication.
 
-    Where there are more spans than :data:`MOST_SPANS`, those from the start of the step are shown, and the title says how far.
+    Where there are more spans than :data:`MOST_SPANS`, those of its start and of its end are shown, and the title says how far.
     """
     excerpt, shown = excerpt_of(timeline), drawn_part(timeline)
     n_classes = len(shown.rank_classes)
@@ -48,8 +48,9 @@ def timeline_chart(timeline: Timeline) -> InteractiveChart:
     spans = sorted(kept, key=attrgetter("start_s"))
     until = ""
     if len(spans) > MOST_SPANS:
-        spans = spans[:MOST_SPANS]
-        until = f" The first {format_quantity(spans[-1].end_s, 's')} of {format_quantity(shown.step_time_s, 's')} are here."
+        first, last = spans[: MOST_SPANS // 2], spans[-MOST_SPANS // 2 :]
+        spans, ends_s = [*first, *last], (first[-1].end_s, shown.step_time_s - last[0].start_s, shown.step_time_s)
+        until = " The first {} and the last {} of {} are here.".format(*(format_quantity(each, "s") for each in ends_s))
     cells = joined([span for span in spans if span.kind != "communication"])
     beside = [span for span in spans if span.kind == "communication"]
     shown_lanes = [(index, lane) for index in classes for lane in ("compute", *_dimensions(beside))]
