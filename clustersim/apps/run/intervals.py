@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -118,14 +118,14 @@ def published_beside(built: Built) -> PublishedMfu | None:
 SHORT_S: Final = 0.5
 """Duration of a step below which errors are larger, in seconds; 0.2, 1 and 2 s tell sources that were left out apart less well."""
 
-Level = Annotated[PositiveRatio, Field(lt=1.0)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Word = Literal["experts", "usual settings", "short step"]
 
 
 class FactorSpec(Checked):
     """Growth of errors with one word of a kind."""
 
-    word: str
+    word: Word
     factor: Annotated[PositiveRatio, Field(ge=1.0)]
     rows: PositiveInt
     sources: PositiveInt
@@ -139,7 +139,7 @@ class SpreadSpec(Checked):
     without: str = ""
     middle: PositiveRatio
     most: Annotated[PositiveRatio, Field(ge=1.0)]
-    factors: dict[str, PositiveRatio] = Field(default={})
+    factors: dict[Word, PositiveRatio] = Field(default={})
 
 
 class RatiosSpec(Checked):
@@ -156,7 +156,7 @@ class RatiosSpec(Checked):
 class ResidualsSpec(Checked):
     """``step-time.yaml`` and ``memory.yaml`` in ``hardware_profiles/residuals``."""
 
-    level: Level
+    level: Annotated[PositiveRatio, Field(lt=1.0)]
     sources: list[str] = Field(min_length=1)
     made_from: dict[str, int | str]
     """Number of rows, and their digest."""
@@ -176,7 +176,7 @@ def read_bands(path: Path) -> Bands:
     found = Bands(
         level_fraction=spec.level,
         spread=_spread(spec.spread, {each.word: each.factor for each in spec.factors}),
-        held_out={each.without: _spread(each, each.factors) for each in spec.held_out},
+        held_out={each.without: _spread(each, {**each.factors}) for each in spec.held_out},
         reach=spec.reach,
     )
     return found if spec.ratios is None else replace(found, ratio_most_fraction=spec.ratios.most)

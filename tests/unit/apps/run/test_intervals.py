@@ -12,6 +12,7 @@ from clustersim.apps.run.result import Result
 from clustersim.apps.run.running import run
 from clustersim.config.build import build
 from clustersim.config.load import load_scenario
+from clustersim.errors import ScenarioError
 from clustersim.measure.error_bars import Band, Reach, kind_text, memory_verdict_of
 from clustersim.notices import Flag
 from tests.unit.config.samples import built
@@ -122,6 +123,12 @@ def test_bands_are_read_with_their_factors(tmp_path: Path) -> None:
         borrowed_widening=2.5,
         borrowed_ratio_widening=1.4,
     )
+
+
+@pytest.mark.parametrize("key", ["word: experts", "{experts: 1.5}"])
+def test_a_word_that_is_no_kind_is_refused(key: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="expert"):
+        read_bands(write(tmp_path, TEXT.replace(key, key.replace("experts", "expert"))))
 
 
 @pytest.mark.parametrize(
