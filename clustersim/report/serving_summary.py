@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from clustersim.documents.files import replacing_bytes
-from clustersim.measure.serving_metrics import Interval, PoolMemory, ServingCost, ServingMetrics, SloCheck, SloReport
+from clustersim.measure.serving_metrics import PoolMemory, ServingCost, ServingMetrics, SloCheck, SloReport
 from clustersim.network.in_flight import TICK_S
 from clustersim.report.chrome import STEP_NS, to_ns
 from clustersim.report.facts import memory_text, rate_text
@@ -139,11 +139,12 @@ def _latency_rows(metrics: ServingMetrics) -> tuple[Row, ...]:
 
 
 def _interval_lines(metrics: ServingMetrics) -> tuple[str, ...]:
-    intervals: tuple[tuple[str, Interval | None], ...] = (
-        ("time to first token", metrics.ttft_interval_s),
-        ("time per output token", metrics.tpot_interval_s),
-    )
-    lines = [f"80 % interval of the mean {name}: {format_range(*found, 's')}" for name, found in intervals if found is not None]
+    ttft, tpot = (metrics.ttft_interval_s, metrics.ttft_s), (metrics.tpot_interval_s, metrics.tpot_s)
+    lines = [
+        f"80 % interval of the mean {name}: {format_range(*ends, 's', as_of=max(row.mean, row.p99))}"
+        for name, (ends, row) in (("time to first token", ttft), ("time per output token", tpot))
+        if ends is not None and row is not None
+    ]
     gaps = metrics.itl_s
     if gaps is not None and gaps.mean > gaps.p99:
         lines.append(

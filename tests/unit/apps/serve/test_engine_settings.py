@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import clustersim
 from clustersim.apps.serve.serving_result import ServingResult
 from clustersim.errors import InfeasibleError, ScenarioError
+from clustersim.report.serving_summary import markdown_serving
 
 
 def run(serving: dict[str, Any], **requests: Any) -> ServingResult:
@@ -73,3 +75,9 @@ def test_a_mean_above_the_99th_percentile_of_gaps_is_explained() -> None:
         run({"engine": "sglang", "dp": 3, "replicas": "auto"}, rate="3 /s", count=60, input_tokens=800, output_tokens=200)
     )
     assert "raise the mean above p99" not in str(run({}))
+
+
+def test_an_interval_stands_in_the_unit_of_its_latency() -> None:
+    metrics = replace(run({}, count=100).metrics, ttft_interval_s=(0.04, 1.3))
+
+    assert "time to first token: 40 to 1300 ms" in markdown_serving(metrics)
