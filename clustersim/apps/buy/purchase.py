@@ -156,7 +156,7 @@ class Offer:
     @property
     def name(self) -> str:
         """Option and adapters."""
-        return self.option.name if self.nic is None else f"{self.option.name}, {self.nic}"
+        return _name(self.option, self.nic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,16 +176,17 @@ def offers(request: Request) -> tuple[list[Offer], list[UnfitOption]]:
     with phase("plan options"), Replays() as replays:
         for place, (option, nic) in enumerate(pairs):
             advanced(place, len(pairs) + len(request.options))
+            noted("\n".join([*map(_so_far, found), f"in progress: {_name(option, nic)}"]))
             one = _offer(request, option, nic, replays, peaks[option])
             if isinstance(one, UnfitOption):
                 missed.append(one)
             else:
                 found.append(one)
-                noted("\n".join(f"so far: {_so_far(each)}" for each in found))
         fastest: dict[Option, Offer] = {}
         for each in found:
             if each.figures.time_s < fastest.setdefault(each.option, each).figures.time_s:
                 fastest[each.option] = each
+        noted("\n".join(map(_so_far, found)))
         # Those with slower adapters decide nothing.
         for place, each in enumerate(fastest.values(), len(pairs)):
             advanced(place, len(pairs) + len(fastest))
@@ -193,21 +194,24 @@ def offers(request: Request) -> tuple[list[Offer], list[UnfitOption]]:
     return found, missed
 
 
+def _name(option: Option, nic: str | None) -> str:
+    return option.name if nic is None else f"{option.name}, {nic}"
+
+
 def _so_far(one: Offer) -> str:
     usd = "no price" if one.figures.usd is None else format_quantity(one.figures.usd, "USD")
-    return f"{one.name}: {format_quantity(one.figures.time_s, 's')}, {usd}; {one.winner.layout.words()}"
+    return f"so far: {one.name}: {format_quantity(one.figures.time_s, 's')}, {usd}; {one.winner.layout.words()}"
 
 
 def _offer(request: Request, option: Option, nic: str | None, replays: Replays, peaks: Peaks) -> Offer | UnfitOption:
     asked, asked_batch = _asked(request, option, nic)
-    name = option.name if nic is None else f"{option.name}, {nic}"
     with asked.told():
         drafts = Drafts(asked.base, peaks)
         search = fastest(drafts, asked.space, request.terms, replays=replays)
     winner = search.winner
     if winner is None:
         lines = nearest_lines(asked, usual_limits(request.limits), request.terms.memory_margin_fraction)
-        return UnfitOption(name=name, why=" ".join([f"{search.commonest}.", *lines]))
+        return UnfitOption(name=_name(option, nic), why=" ".join([f"{search.commonest}.", *lines]))
     scenario = {"reliability": {}, **drafts.document(winner.layout)}
     with asked.told():
         failing, why = _with_failures(winner.result, scenario)

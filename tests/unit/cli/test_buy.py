@@ -31,11 +31,15 @@ def test_the_first_lines_answer_and_files_are_written(cli: Cli, tmp_path: Path) 
     assert all((tmp_path / name).stat().st_size > 1000 for name in ("offers.png", "offers.html"))
 
 
-def test_the_document_has_all_offers(cli: Cli) -> None:
+def test_the_document_has_all_offers_and_who_stops_is_told_the_one_in_progress(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    monkeypatch.setattr("clustersim.apps.buy.purchase.noted", notes.append)
     found = json.loads(cli("buy", "llama3.2-1b", *OPTIONS, *SMALL, "--json").out)
 
     assert [each["option"] for each in found["offers"]] == ["1 dgx-h100", "2 dgx-a100-80g"]
     assert found["best"] == "1 dgx-h100"
+    assert notes[1].startswith("so far: 1 dgx-h100: ")
+    assert notes[1].endswith("\nin progress: 2 dgx-a100-80g")
     assert found["ordered_by"] == "cost"
 
 
