@@ -243,7 +243,7 @@ def torchtitan(plan: Plan) -> FrameworkFiles:
         lines += ["", "[quantize.grouped_mm.float8]", 'fqns = ["experts"]']
     return FrameworkFiles(
         text="\n".join(lines) + "\n",
-        notes=TORCHTITAN_NOTES if flavour else (*TORCHTITAN_NOTES, "add its name and flavor of the model under [model]"),
+        notes=TORCHTITAN_NOTES if flavour else (*TORCHTITAN_NOTES, "give the model under [model], such as name = 'llama3', flavor = '8B'"),
     )
 
 
@@ -276,7 +276,7 @@ def _check_torchtitan(model: Model, strategy: Strategy, training: Training) -> N
             f"schedule {strategy.schedule}",
             f"--only schedule={','.join(TORCHTITAN_SCHEDULES)}",
         ),
-        (strategy.zero_stage == 1, "sharding of optimizer states alone (zero_stage 1)", "--only zero_stage=0,2,3"),
+        (strategy.zero_stage == 1, "sharding of optimizer states alone (zero_stage 1)", "--only zero_stage=2,3"),
         (replicated and beside, "replicas (zero_stage 0) beside another kind of parallelism", "--only zero_stage=2,3"),
         (uneven, f"{strategy.sharding.degree} ranks that share a copy with cp {strategy.cp}", "--only cp=1"),
         (bool(strategy.stage_layers), "stages of unequal numbers of layers in its configuration", "--only stage_layers=even"),
@@ -394,5 +394,6 @@ def _check(framework: str, *refusals: tuple[bool, str, str]) -> None:
     if held:
         others = f"; nor has it {listed([what for what, _ in held[1:]], 'and')}" if held[1:] else ""
         options = " ".join(dict.fromkeys(options for _, options in held))
-        hint = f"change it with -s, or let plan search what it has with {options}{others}"
+        settings = re.sub(r"--only (zero_stage|[cte]p|recompute|schedule)=([^, ]+)\S*", r"-s strategy.\1=\2", options)
+        hint = f"change it with {'-s' if '--only' in settings else settings}, or let plan search what it has with {options}{others}"
         raise ScenarioError(f"{framework} has no {held[0][0]}", field="--as", hint=hint)

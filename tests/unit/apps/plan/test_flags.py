@@ -217,10 +217,11 @@ def test_the_first_line_of_torchtitan_says_which_version_reads_it() -> None:
 
 
 def test_torchtitan_is_told_the_model_and_all_that_it_lacks_at_once() -> None:
-    assert any("[model]" in note for note in torchtitan(sparse()).notes)
+    assert any("under [model], such as name =" in note for note in torchtitan(sparse()).notes)
     assert not any("[model]" in note for note in torchtitan(dense(zero_stage=2)).notes)
     with pytest.raises(ScenarioError, match="has no recompute selective") as caught:
         torchtitan(dense(recompute="selective"))
+    assert "change it with -s strategy.recompute=none -s strategy.zero_stage=2, or" in str(caught.value)
     assert "nor has it sharding of optimizer states alone" in str(caught.value)
 
 
