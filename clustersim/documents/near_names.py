@@ -25,9 +25,11 @@ def did_you_mean(word: str, choices: Iterable[str], alike: float = 0.6) -> str |
     letters = len(word) + 1
     slipped = [choice for choice in known if len(word) > _SHORT and difflib.SequenceMatcher(a=word, b=choice[:letters]).ratio() >= _SLIP]
     exact = difflib.get_close_matches(word, known, n=1, cutoff=_SLIP)
+    bare = {"_".join(_telling(choice)): choice for choice in reversed(known) if _telling(choice)}
     close = (
         begun[:1]
         or exact
+        or [bare[each] for each in difflib.get_close_matches("_".join(_telling(word)), bare, n=1, cutoff=_SLIP)]
         or sorted(slipped, key=len)[:1]
         or difflib.get_close_matches(word, known, n=1, cutoff=likeness)
         or [short] * bool(short)
@@ -40,9 +42,12 @@ def did_you_mean(word: str, choices: Iterable[str], alike: float = 0.6) -> str |
 
 def initials(word: str, choices: Iterable[str]) -> str:
     """Return the choice of the first letters of words, such as tp for tensor_model_parallel_size; empty where there is none."""
-    parts = (part for part in re.split(r"[-_ ]", word.lower()) if part not in _FILLING)
-    short = "".join(part[:1] for part in parts)
+    short = "".join(part[:1] for part in _telling(word))
     return short if len(short) > 1 and short in choices else ""
+
+
+def _telling(word: str) -> list[str]:
+    return [part for part in re.split(r"[-_ ]", word.lower()) if part not in _FILLING]
 
 
 def choices_hint(word: str, choices: Iterable[str], longest: int = 12) -> str:

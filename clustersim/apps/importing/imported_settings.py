@@ -218,11 +218,12 @@ def _without_row(table: Vocabulary, entry: Entry) -> Key:
         return _key(entry, "no_effect")
     if entry.value is None or entry.value in ("", {}, []):
         return _key(entry, "no_effect", note="is empty")
-    meant = near or did_you_mean(entry.name.rpartition(".")[2], table.known)
     option = entry.key.rpartition(".")[2]
+    meant = near or next(filter(None, (did_you_mean(entry.name.rpartition(".")[2], names) for names in table.known)), None)
     if meant and option.startswith("--"):
         word = meant.split("'")[1].rpartition(".")[2]
-        meant = f"did you mean '--{word if '_' in option else word.replace('_', '-')}'?"
+        dashes = table.file.options_with_dashes or "_" not in option
+        meant = f"did you mean '--{word.replace('_', '-') if dashes else word}'?"
     return _key(entry, "unknown", note=meant)
 
 

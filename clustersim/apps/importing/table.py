@@ -105,6 +105,8 @@ class TableFile(Checked):
     """Mappings that hold the keys of the prefill and of the decode pool."""
     recognised: Recognition | None = None
     """None for a table that others extend."""
+    options_with_dashes: bool = False
+    """Whether it spells options with dashes, where other frameworks have underscores."""
     models: dict[str, str] = Field(default_factory=dict[str, str])
     """Shipped models by the framework's names: a family and a flavour with ``/`` between, or a name of the Hugging Face Hub."""
     rows: list[KeyRow] = Field(default_factory=list[KeyRow])
@@ -205,9 +207,11 @@ class Vocabulary:
         return None
 
     @cached_property
-    def known(self) -> tuple[str, ...]:
-        """Names of all keys, for corrections of misspelt ones."""
-        return (*self._exact, *(key for key in map(canonical, self.no_effect) if "*" not in key))
+    def known(self) -> tuple[tuple[str, ...], ...]:
+        """Names of its own keys, and of all, for corrections of misspelt ones."""
+        own = [key for row in self.file.rows for key in row.keys]
+        of_all = [*self._exact, *self.no_effect]
+        return tuple(tuple(canonical(key) for key in keys if "*" not in key) for keys in ([*own, *self.file.no_effect], of_all))
 
 
 def _inverse(row: KeyRow, value: Data) -> Data:

@@ -217,11 +217,12 @@ def test_kept_exchanges_of_experts_are_said_to_be_repeated(tmp_path: Path, model
     assert [key.value for key in found.keys if key.how == "not_modelled"] == lost
 
 
-def test_what_is_missing_may_stand_under_a_misspelt_key(tmp_path: Path) -> None:
-    slip = written(tmp_path, MEGATRON.replace("--hidden-size", "--hiden-size"))
+@pytest.mark.parametrize("slip", ["--hiden-size", "--hiden_size"])
+def test_what_is_missing_may_stand_under_a_misspelt_key(tmp_path: Path, slip: str) -> None:
+    file = written(tmp_path, MEGATRON.replace("--hidden-size", slip))
 
-    with pytest.raises(ScenarioError, match=r"no file says the model: .*; --hiden-size in line 1: did you mean '--hidden-size'"):
-        import_files([slip], ON_H100)
+    with pytest.raises(ScenarioError, match=rf"no file says the model: .*; {slip} in line 1: did you mean '--hidden-size'"):
+        import_files([file], ON_H100)
 
 
 def test_an_accelerator_in_place_of_a_cluster_is_told_the_nodes_that_have_it(tmp_path: Path) -> None:

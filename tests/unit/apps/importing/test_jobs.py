@@ -132,12 +132,13 @@ def test_what_is_not_modelled_is_said(tmp_path: Path, flag: str) -> None:
     assert lost[0].note
 
 
-def test_an_unknown_key_is_warned_of_and_refused_by_strict(tmp_path: Path) -> None:
-    path = written(tmp_path, MEGATRON + "--tensor-model-paralel-siz 4")
+@pytest.mark.parametrize("slip", ["--tensor-model-paralel-siz", "--tensr-parallel"])
+def test_an_unknown_key_is_warned_of_and_refused_by_strict(tmp_path: Path, slip: str) -> None:
+    path = written(tmp_path, f"{MEGATRON}{slip} 4")
 
     keys = [key.key for key in import_files([path], ON_H100).keys if key.how == "unknown"]
 
-    assert keys == ["--tensor-model-paralel-siz"]
+    assert keys == [slip]
     with pytest.raises(ScenarioError, match="is no key of Megatron-LM that is known; did you mean '--tensor-model-parallel-size'"):
         import_files([path], ImportOptions(cluster="dgx-h100", nodes=1, strict=True))
 
