@@ -173,6 +173,8 @@ def _check_known(layout: ClusterLayout, name: _Name, known: dict[str, None]) -> 
     alike = [choice for choice in everything if re.findall(r"\d+", choice) == digits]
     near = did_you_mean(name.text, alike) or did_you_mean(name.text, islice(everything, _MOST_NAMES))
     shown = ", ".join(islice(everything, _MOST_SHOWN))
+    if layout.n_hosts == 1 and re.match(r"leaf|spine|core|pod|node0/nic", name.text):
+        near = "a cluster of one node has no network links"
     hint = near or (
         f"there are {shown}{', ...' if len(everything) > _MOST_SHOWN else ''}" if shown else "nothing is laid between the nodes"
     )

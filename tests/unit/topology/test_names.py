@@ -108,11 +108,12 @@ def test_a_name_that_means_nothing_here_is_refused(low: str, high: str, path: st
     assert caught.value.hint if hint is None else caught.value.hint == hint
 
 
-def test_where_nothing_is_laid_between_nodes_nothing_can_be_named() -> None:
+@pytest.mark.parametrize("name", ["leaf0", "node0/nic0"])
+def test_one_node_has_no_network_whose_parts_can_be_named(name: str) -> None:
     cluster = build_cluster(make_node("pcie"), 1)
 
-    with pytest.raises(DomainError, match="there is no 'leaf0'; nothing is laid between the nodes"):
-        forward(cluster, "leaf0", "leaf1")
+    with pytest.raises(DomainError, match=f"there is no '{name}'; a cluster of one node has no network links"):
+        forward(cluster, name, "leaf1")
 
 
 def test_names_in_a_large_cluster_are_found_in_a_moment() -> None:
