@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+_OF_A_SERVICE: Final = "name a serving scenario, such as serve-llama3-70b-chat, with -s model=MODEL and -s cluster.node=NODE"
 _SOONER: Final = "--time-limit '30 s' ends the search with the best so far, --only narrows it"
 
 
@@ -91,7 +92,7 @@ def plan_command(
     of_goal = {"--within": within, "--budget": budget, "--power": power, "--accelerators": accelerators}
     of_goal |= {"--max-nodes": max_nodes != MOST_NODES}
     if serving:
-        refuse_given({"CLUSTER": cluster}, beside="--serving", hint="name a serving scenario, and its machine with -s cluster.node=NAME")
+        refuse_given({"CLUSTER": cluster}, beside="--serving", hint=_OF_A_SERVICE)
         given = {"--nodes": nodes, "--constraint": constraint, "--time-limit": time_limit, "--tokens": tokens}
         refuse_given({**given, **of_goal, "--memory-margin": memory_margin != MEMORY_MARGIN}, beside="--serving")
         return plan_served(model, options, most_gpus=gpus, most_replays=most_replays)

@@ -326,7 +326,8 @@ def _cells(each: Replayed, whose: str) -> tuple[str, ...]:
     ]
     usd = _usd(each)
     per_gpu = f"{each.metrics.output_tokens_per_s_per_gpu:,.0f}"
-    return f"{each.gpus}", per_gpu, "-" if usd is None else f"{usd:.2f}", *found, f"{whose}{_whole_name(each)}"
+    where = f" on {each.n_nodes} nodes" if each.n_nodes > 1 else ""
+    return f"{each.gpus}", per_gpu, "-" if usd is None else f"{usd:.2f}", *found, f"{whose}{_whole_name(each)}{where}"
 
 
 def plan_document(found: ServingPlan) -> dict[str, Data]:

@@ -58,6 +58,8 @@ def test_the_scenario_itself_is_a_row_and_the_nearest_miss_is_the_one_refused(cl
     yours = "tp=4 max_batched_tokens=8192 replicas=1"
     assert document["own"]["gpus"] == 4 < document["best"]["gpus"]
     assert re.search(rf"\n +4 .* yours: {yours}\n", out)
+    more = ("--set", "cluster.nodes=2", "--set", "serving.replicas=4")
+    assert re.search(r" replicas=4 on 2 nodes\n", cli(*SERVICE, *crowded, *more, "--only", "tp=4").out)
     assert f"refused: {yours}, 4 GPUs" in out
 
 
@@ -72,6 +74,10 @@ def test_an_option_that_does_nothing_with_serving_is_refused(cli: Cli, option: t
     outcome = cli(*SERVICE, *option)
     assert outcome.code == EXIT_BAD_INPUT
     assert f"{option[0]}: does nothing with --serving" in outcome.err
+
+
+def test_a_node_with_serving_is_answered_with_a_scenario_that_runs(cli: Cli) -> None:
+    assert "such as serve-llama3-70b-chat, with -s model=" in cli("plan", "llama3.1-8b", "pcie-l40s", "--serving").err
 
 
 def test_the_limit_of_gpus_is_refused_where_a_layout_of_training_is_planned(cli: Cli) -> None:
