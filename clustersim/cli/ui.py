@@ -25,9 +25,12 @@ def ui_command(
 
     Results appear at once. The page is for a browser on this machine only.
     """
-    notice(f"making the page of {scenario}; its address follows in a few seconds")
     # Processes load their modules while this one loads its own.
     make_ready()
+    from clustersim.apps.ui.contained import start
+
+    start(scenario, Path(runs))
+    notice(f"making the page of {scenario}; its address follows in a few seconds")
     server = make_app(runs=Path(runs), first=scenario)
     serve(server, port, lambda address: notice(f"open {address}  (Ctrl-C ends)"))
     return EXIT_OK

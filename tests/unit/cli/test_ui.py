@@ -25,6 +25,7 @@ def test_what_cannot_be_shown_is_refused(cli: Cli, arguments: tuple[str, ...], m
 
     assert outcome.code == 2
     assert message in outcome.err
+    assert "making the page" not in outcome.err
 
 
 def test_without_dash_the_extra_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
