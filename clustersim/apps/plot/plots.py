@@ -225,7 +225,9 @@ def _growing(first: MeasuredRun[Any], grows: str, jobs: int | None) -> list[Subj
     except (ScenarioError, InfeasibleError) as error:
         refused = reason_of(error) if isinstance(error, ScenarioError) else str(error)
     if len(found) < 2:
-        raise ScenarioError(f"{first.built.name} does not run on twice the nodes: {refused}", hint="name several runs of several sizes")
+        raise ScenarioError(
+            f"{first.built.name} does not run on twice the nodes: {refused}", hint="sweep cluster.nodes, or draw runs of sizes that fit"
+        )
     return [replace(subject, label=count_text(subject.metrics.gpus, "GPU")) for subject in found]
 
 

@@ -148,6 +148,10 @@ class Plots:
         """Return the names of the pictures."""
         return list(self._pictures)
 
+    def __repr__(self) -> str:
+        """Return the names of the pictures, for people at a prompt."""
+        return f"pictures: {', '.join(self._pictures)}"
+
     def __getattr__(self, name: str) -> Callable[..., Axes]:
         """Return what draws a picture.
 
@@ -157,7 +161,7 @@ class Plots:
             When there is no such picture.
         """
         if name.startswith("_") or name not in self._pictures:
-            raise AttributeError(f"there is no picture '{name}'; {choices_hint(name, list(self._pictures))}")
+            raise AttributeError(f"there is no picture '{name}'; {choices_hint(name, self._pictures, len(self._pictures))}")
 
         def draw(ax: Axes | None = None, **options: str) -> Axes:
             with style():

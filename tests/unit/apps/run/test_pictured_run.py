@@ -83,5 +83,6 @@ def test_memory_of_servers_is_not_drawn_in_a_worker() -> None:
 
 
 def test_a_picture_that_is_not_there_is_named_with_one_that_is() -> None:
+    assert repr(result_of("sharded").plot).startswith("pictures: pipeline, timeline, ")
     with pytest.raises(AttributeError, match="no picture 'pipelin'; did you mean 'pipeline'"):
         _ = result_of("sharded").plot.pipelin
