@@ -245,12 +245,14 @@ def _counted(by_source: BySource, word: str, factor: float, inside: Mapping[str,
         for row, covered in zip(rows, inside[source_id], strict=True)
         if word in row.kind
     ]
-    return FactorSpec(
-        word=word,
-        factor=factor,
-        rows=len({(row.source_id, row.row_id) for row, _ in held}),
-        sources=len({row.source_id for row, _ in held}),
-        covered=fmean(covered for _, covered in held),
+    return FactorSpec.model_validate(
+        {
+            "word": word,
+            "factor": factor,
+            "rows": len({(row.source_id, row.row_id) for row, _ in held}),
+            "sources": len({row.source_id for row, _ in held}),
+            "covered": fmean(covered for _, covered in held),
+        }
     )
 
 
