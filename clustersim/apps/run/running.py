@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from functools import cache, partial
 from math import inf
 from pathlib import Path
+from typing import Final
 
 from clustersim.apps.run.bound import StepBound, run_bounds
 from clustersim.apps.run.intervals import with_error_bar
@@ -38,6 +39,9 @@ from clustersim.parallel.training_plan import Strategy
 from clustersim.topology.cluster import TIERS
 from clustersim.topology.wired import Cluster
 from clustersim.trace.timeline import Timeline
+
+ENOUGH_STEPS: Final = 20
+"""Steps in which a key of the cluster shows what it does: it acts in each of them."""
 
 
 def run(
@@ -253,6 +257,7 @@ def _traces(built: Built, seed: int) -> tuple[object, ...]:
     """Return all that a cluster changes in a run: figures of the step, used links, upkeep and prices; alone without contention."""
     settings = ReplaySettings(contends=bool(built.jobs or built.background), varies=False)
     built = seeded(built, seed)
-    metrics, timeline = _simulated(built, Conditions(uneven=built.uneven, n_steps=built.n_steps, seed=seed, settings=settings))
+    n_steps = min(built.n_steps, ENOUGH_STEPS)
+    metrics, timeline = _simulated(built, Conditions(uneven=built.uneven, n_steps=n_steps, seed=seed, settings=settings))
     figures = [getattr(metrics, each.name) for each in fields(metrics) if each.name not in ("engine", "flags", "links")]
     return (*figures, [use for use in metrics.links if use.bytes], timeline.links, built.maintained, built.priced)
