@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf, prod, sqrt
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, with_config
 
@@ -15,11 +15,12 @@ from clustersim.units.quantity import format_quantity, format_range
 RunKind = tuple[str, ...]
 """Words that make the error of a run larger, in the order of ``WORDS``; none for most runs."""
 
+Word = Literal["experts", "usual settings", "short step"]
 EXPERTS: Final = "experts"
 USUAL_SETTINGS: Final = "usual settings"
 SHORT_STEP: Final = "short step"
 
-WORDS: Final = (EXPERTS, USUAL_SETTINGS, SHORT_STEP)
+WORDS: Final[tuple[Word, ...]] = (EXPERTS, USUAL_SETTINGS, SHORT_STEP)
 """Features of a run for its error bar: experts, settings left at defaults, and short steps."""
 
 ALL_RUNS: Final = "all runs"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -29,6 +29,7 @@ from clustersim.measure.error_bars import (
     Reach,
     RunKind,
     Spread,
+    Word,
     kind_of,
     kind_text,
     memory_verdict_of,
@@ -119,7 +120,6 @@ SHORT_S: Final = 0.5
 """Duration of a step below which errors are larger, in seconds; 0.2, 1 and 2 s tell sources that were left out apart less well."""
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Word = Literal["experts", "usual settings", "short step"]
 
 
 class FactorSpec(Checked):

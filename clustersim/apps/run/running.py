@@ -214,16 +214,16 @@ def _idle_changes(built: Built, metrics: Metrics, seed: int) -> Iterator[Flag]:
     A key that sets the bandwidth of links with traffic does something, and needs no replay. Entries of lists (slow ranks, loads) are not
     left out: each would cost a replay, and a large cluster has hundreds. Slower links do nothing where no link of their tier is crossed.
     """
-    own, used = cache(partial(_traces, built, seed)), {TIERS.index(use.tier) for use in metrics.links if use.bytes}
+    own, used = cache(partial(_effects, built, seed)), {TIERS.index(use.tier) for use in metrics.links if use.bytes}
     for index, (link, ids) in enumerate(zip(built.scenario.spec.cluster.links, built.cluster.changed_links, strict=True)):
         if link.state == "up" and used.isdisjoint(built.cluster.tier_index[ids].tolist()):
             yield Flag(code="no_effect", message=f"links.{index} does nothing: no traffic crosses {'/'.join(link.between)}")
-    widths = _widths(built.cluster, used)
+    bandwidths = _bandwidths(built.cluster, used)
     for path in _paths(built.scenario.document.data["cluster"], ("cluster",)):
         # A scenario that cannot be without a key needs it.
         with suppress(DomainError):
             other = _without(built, path)
-            if other is not None and _widths(other.cluster, used) == widths and _traces(other, seed) == own():
+            if other is not None and _bandwidths(other.cluster, used) == bandwidths and _effects(other, seed) == own():
                 yield Flag(code="no_effect", message=f"{'.'.join(path[1:])} does nothing: the run is the same without it")
 
 
@@ -247,13 +247,13 @@ def _without(built: Built, path: Sequence[str]) -> Built | None:
     return None if same or other.cluster.n_ranks != built.cluster.n_ranks else other
 
 
-def _widths(cluster: Cluster, used: Collection[int]) -> set[tuple[int, float]]:
+def _bandwidths(cluster: Cluster, used: Collection[int]) -> set[tuple[int, float]]:
     """Return the bandwidths of links of some tiers, in bytes/s, with the tier of each."""
     kinds = zip(cluster.tier_index.values.tolist(), cluster.bandwidth_bytes_per_s.values.tolist(), strict=True)
     return {(tier, bandwidth_bytes_per_s) for tier, bandwidth_bytes_per_s in kinds if tier in used}
 
 
-def _traces(built: Built, seed: int) -> tuple[object, ...]:
+def _effects(built: Built, seed: int) -> tuple[object, ...]:
     """Return all that a cluster changes in a run: figures of the step, used links, upkeep and prices; alone without contention."""
     settings = ReplaySettings(contends=bool(built.jobs or built.background), varies=False)
     built = seeded(built, seed)
