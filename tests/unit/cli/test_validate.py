@@ -165,3 +165,9 @@ def test_defaults_alone_may_be_asked_for(cli: Cli, source: Path) -> None:
     (typed,) = json.loads(cli("validate", source, "--defaults", "--json").out)["sources"]
 
     assert typed["rows"][0]["predicted_s"] < full["rows"][0]["predicted_s"]
+
+
+def test_json_keys_end_in_their_unit(cli: Cli, source: Path) -> None:
+    row = json.loads(cli("validate", source, "--json").out)["sources"][0]["rows"][0]
+
+    assert {"id", "gpus", "measured_s", "predicted_s", "error_fraction", "fits", "peak_bytes", "capacity_bytes", "quality"} <= row.keys()

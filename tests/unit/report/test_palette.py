@@ -99,3 +99,9 @@ def test_the_page_names_every_colour_and_no_other() -> None:
 @pytest.mark.parametrize(("kind", "letter"), palette.KIND_LETTERS.items())
 def test_the_page_names_every_letter(kind: str, letter: str) -> None:
     assert f"| `{palette.KIND_COLOURS[kind]}` | {letter} |" in PAGE
+
+
+def test_neighbours_in_a_memory_bar_differ_in_colour() -> None:
+    colours = list(palette.MEMORY_COLOURS.values())
+
+    assert len(set(colours)) == len(colours)
